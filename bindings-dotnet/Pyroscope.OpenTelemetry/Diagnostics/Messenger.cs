@@ -23,7 +23,7 @@ internal static class Messenger
         // On a thread of the pool, where an exception ends the process: at its limit of threads or of memory each of these may throw one.
         Try(CatchUp.Now);
         Try(CatchUp.Late);
-        Try(static () => WaitTest.Learn());
+        Try(WaitTest.Tick);
         Try(SpanTimes.TellOfMissed);
         Try(ProfilerMessages.Deliver);
     }

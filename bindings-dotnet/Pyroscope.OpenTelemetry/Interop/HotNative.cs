@@ -66,8 +66,8 @@ internal static unsafe partial class HotNative
     [SuppressGCTransition]
     internal static partial void AddCpu(Times* times, ulong cpu, ulong wall);
 
-    /// <summary>This thread makes waits of one kind from here on (0), until now, when it may have waited for something else too (1) or not (2). Not 0:
-    /// it is known how these are told from other waits.</summary>
+    /// <summary>This thread makes waits of one kind from here on (0), until now, when it may have waited for something else too (1) or not (2). Not 0 at
+    /// first: no other thread is at it; not 0 in the end: it is known how these are told from other waits.</summary>
     [LibraryImport(Library, EntryPoint = "spanprof_learn_wait")]
     [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
     internal static partial byte LearnWait(uint kind, uint end);

@@ -8,6 +8,14 @@ internal static class WaitTest
     private const int Tries = 5;
     private const ulong Millisecond = 1_000_000;
 
+    /// <summary>Of seconds between two times in which it is learned.</summary>
+    private const int LongestDistance = 60;
+
+    // What the engine is told of a wait.
+    private const uint Begins = 0;
+    private const uint MayBeOther = 1;
+    private const uint IsCertain = 2;
+
     /// <summary>How long another thread holds a lock for us.</summary>
     private static readonly TimeSpan Held = TimeSpan.FromMilliseconds(3);
 
@@ -17,16 +25,19 @@ internal static class WaitTest
         new(static _ => Thread.Sleep(1)),
         new(Enter, isHeld: true),
         new(EnterPlainly, isHeld: true),
-        new(static wait => wait.Synchronized(), isHeld: true),
+        new(static means => means.Synchronized(), isHeld: true),
+        new(static _ => Means.StaticSynchronized(), isHeld: true),
         new(TryEnter, isHeld: true),
         new(WaitForPulse),
-        new(static wait => wait.Event.WaitOne(1)),
-        new(static wait => WaitHandle.WaitAny([wait.Event, wait.Other], 1)),
-        new(static wait => WaitHandle.SignalAndWait(wait.Other, wait.Event, 1, false)),
-        new(static wait => wait.Holder!.Join(1), isHeld: true),
+        new(static means => means.Event.WaitOne(1)),
+        new(static means => WaitHandle.WaitAny([means.Event, means.Other], 1)),
+        new(static means => WaitHandle.SignalAndWait(means.Other, means.Event, 1, false)),
+        new(static means => means.Holder.Join(1)),
     ];
 
-    private static int triesLeft = 20;
+    private static int distance = 1;
+    private static int ticksLeft = 1;
+    private static int isAtIt;
 
     /// <summary>Whether waits are measured; where one of a millisecond is not seen they are not any more. A millisecond or two.</summary>
     internal static bool Passes()
@@ -68,76 +79,133 @@ internal static class WaitTest
     }
 
     /// <summary>
-    /// Learns how waits that a program makes, for locks, handles, threads and time, are told from those for a garbage collection, and sleeps from all
-    /// others, unless it is known. Not with the profiler's start, as it has not read the runtime's libraries then. Whether it is known now.
+    /// Once a second while a profiler runs: learns on a thread of its own, with growing distance where it does not succeed. Not with the profiler's
+    /// start, as it has not read the runtime's libraries then.
+    /// </summary>
+    internal static void Tick()
+    {
+        if (--ticksLeft > 0 || AreKnown() || !Engine.MeasuresWaits() || Interlocked.Exchange(ref isAtIt, 1) != 0)
+        {
+            return;
+        }
+
+        distance = Math.Min(2 * distance, LongestDistance);
+        ticksLeft = distance;
+        var isStarted = false;
+        try
+        {
+            // Not on the pool, which may have few threads, and its work items take a while where the processor is busy.
+            new Thread(LearnAndSayNothing) { IsBackground = true, Name = "pyroscope-waits" }.UnsafeStart();
+            isStarted = true;
+        }
+        finally
+        {
+            if (!isStarted)
+            {
+                isAtIt = 0;
+            }
+        }
+    }
+
+    /// <summary>
+    /// Learns how waits that a program makes, for locks, handles, threads and time, are told from those for a garbage collection, unless it is known.
+    /// A tenth of a second. Whether it is known now.
     /// </summary>
     internal static bool Learn()
     {
-        // The engine learns of one thread at a time.
-        lock (Kinds)
+        using var means = new Means();
+        for (var number = 0u; number < Kinds.Length; number++)
         {
-            if (triesLeft > 0 && Engine.MeasuresWaits())
-            {
-                for (var number = 0u; number < Kinds.Length; number++)
-                {
-                    Kinds[number].LearnAs(number);
-                }
+            Kinds[number].LearnAs(number, means);
+        }
 
-                // Not where no thread could be started, which is told by an exception.
-                triesLeft--;
-            }
+        return AreKnown();
+    }
 
-            return Array.TrueForAll(Kinds, static kind => kind.IsKnown);
+    private static bool AreKnown() => Array.TrueForAll(Kinds, static kind => kind.IsKnown);
+
+    private static void LearnAndSayNothing()
+    {
+        try
+        {
+            Learn();
+        }
+        catch (Exception)
+        {
+            // No thread, or no memory: it is tried again.
+        }
+        finally
+        {
+            isAtIt = 0;
         }
     }
 
     // As user code does it when it is warm: without a method of the runtime's between.
     [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
-    private static void Enter(Wait wait)
+    private static void Enter(Means means)
     {
-        lock (wait)
+        lock (means)
         {
         }
     }
 
     [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
-    private static void EnterPlainly(Wait wait)
+    private static void EnterPlainly(Means means)
     {
-        Monitor.Enter(wait);
-        Monitor.Exit(wait);
+        Monitor.Enter(means);
+        Monitor.Exit(means);
     }
 
-    private static void TryEnter(Wait wait)
+    private static void TryEnter(Means means)
     {
-        if (Monitor.TryEnter(wait, Timeout.Infinite))
+        if (Monitor.TryEnter(means, Timeout.Infinite))
         {
-            Monitor.Exit(wait);
+            Monitor.Exit(means);
         }
     }
 
-    private static void WaitForPulse(Wait wait)
+    private static void WaitForPulse(Means means)
     {
-        lock (wait)
+        lock (means)
         {
-            Monitor.Wait(wait, 1);
+            Monitor.Wait(means, 1);
         }
     }
 
-    /// <summary>What a wait is made with.</summary>
-    private sealed class Wait : IDisposable
+    /// <summary>What waits are made with.</summary>
+    private sealed class Means : IDisposable
     {
+        private readonly AutoResetEvent asked = new(false);
+        private readonly AutoResetEvent holds = new(false);
+        private volatile bool isOver;
+
+        internal Means()
+        {
+            Holder = new Thread(HoldWhenAsked) { IsBackground = true, Name = "pyroscope-lock" };
+            Holder.UnsafeStart();
+        }
+
         internal AutoResetEvent Event { get; } = new(false);
 
         internal AutoResetEvent Other { get; } = new(false);
 
-        /// <summary>Holds the lock of this object.</summary>
-        internal Thread? Holder { get; private set; }
+        /// <summary>Lives as long as this.</summary>
+        internal Thread Holder { get; }
 
         public void Dispose()
         {
-            Holder?.Join();
+            isOver = true;
+            asked.Set();
+            Holder.Join();
+            asked.Dispose();
+            holds.Dispose();
             Event.Dispose();
             Other.Dispose();
+        }
+
+        [MethodImpl(MethodImplOptions.Synchronized | MethodImplOptions.NoInlining)]
+        internal static void StaticSynchronized()
+        {
         }
 
         [MethodImpl(MethodImplOptions.Synchronized | MethodImplOptions.NoInlining)]
@@ -145,44 +213,61 @@ internal static class WaitTest
         {
         }
 
+        /// <summary>From here on another thread has the locks of this object and its class, for a while.</summary>
         internal void Hold()
         {
-            using var isHeld = new ManualResetEventSlim();
-            Holder = new Thread(() => HoldUntil(isHeld)) { IsBackground = true, Name = "pyroscope-lock" };
-            Holder.UnsafeStart();
-            isHeld.Wait();
+            asked.Set();
+            holds.WaitOne();
         }
 
-        private void HoldUntil(ManualResetEventSlim isHeld)
+        private void HoldWhenAsked()
         {
-            lock (this)
+            while (asked.WaitOne() && !isOver)
             {
-                isHeld.Set();
-                Thread.Sleep(Held);
+                lock (typeof(Means))
+                {
+                    lock (this)
+                    {
+                        holds.Set();
+                        Thread.Sleep(Held);
+                    }
+                }
             }
         }
     }
 
-    /// <summary>A kind of wait; <c>isHeld</c>: while another thread holds the object's lock.</summary>
-    private sealed class Kind(Action<Wait> wait, bool isHeld = false)
+    /// <summary>A kind of wait; <c>isHeld</c>: while another thread holds what is waited for.</summary>
+    private sealed class Kind(Action<Means> wait, bool isHeld = false)
     {
         internal bool IsKnown { get; private set; }
 
-        internal void LearnAs(uint number)
+        internal void LearnAs(uint number, Means means)
         {
             // What two waits say alike is known; a third, where one of them was held up by something else.
             for (var attempt = 0; attempt < 3 && !IsKnown; attempt++)
             {
-                using var with = new Wait();
                 if (isHeld)
                 {
-                    with.Hold();
+                    means.Hold();
                 }
 
                 var collections = GC.CollectionCount(0);
-                _ = HotNative.LearnWait(number, 0);
-                wait(with);
-                IsKnown = HotNative.LearnWait(number, GC.CollectionCount(0) == collections ? 2u : 1) != 0;
+                if (HotNative.LearnWait(number, Begins) == 0)
+                {
+                    // Another copy of the package is at it.
+                    continue;
+                }
+
+                var ended = MayBeOther;
+                try
+                {
+                    wait(means);
+                    ended = GC.CollectionCount(0) == collections ? IsCertain : MayBeOther;
+                }
+                finally
+                {
+                    IsKnown = HotNative.LearnWait(number, ended) != 0;
+                }
             }
         }
     }

@@ -69,15 +69,11 @@ pub unsafe extern "C" fn spanprof_add_cpu(times: *const SpanTimes, cpu_ns: u64, 
     unsafe { &*times }.add_cpu(cpu_ns, wall_ns);
 }
 
-/// What the calling thread waits for from here on is of one kind (`end` 0), so that is learned how these are told from other waits; or that
-/// was all, it was of this `kind`, and it may have waited for something else (1) or not (2). 1: it is known.
+/// What the calling thread waits for from here on is of one kind (`end` 0), so that is learned how these are told from other waits: 1, unless
+/// another thread is at it. Or that was all, it was of this `kind`, and it may have waited for something else (1) or not (2): 1 if it is known.
 #[unsafe(no_mangle)]
 pub extern "C" fn spanprof_learn_wait(kind: u32, end: u32) -> u8 {
-    if end == 0 {
-        wait_calls::begin();
-        return 0;
-    }
-    u8::from(wait_calls::end(kind as usize, end == 2))
+    u8::from(if end == 0 { wait_calls::begin() } else { wait_calls::end(kind as usize, end == 2) })
 }
 
 #[cfg(test)]

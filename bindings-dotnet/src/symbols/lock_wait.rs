@@ -22,14 +22,16 @@ pub(crate) struct LockWait {
 impl LockWait {
     /// Looks at a sample's frames, of which the first managed one is told, while they are addresses. `None`: what the call says holds.
     pub(crate) fn of(frames: &[u64], first_managed: usize, state: State) -> Option<Self> {
-        let is_wait =
-            matches!(state, State::Lock | State::RunQueue | State::Sleep) && wait_function(*frames.first()?).is_some();
+        let function = wait_function(*frames.first()?)?;
+        let is_wait = matches!(state, State::Lock | State::RunQueue | State::Sleep);
         let caller = frames.get(1).filter(|_| is_wait && first_managed > 1)?;
         if !is_runtime(&registry::path_of(*caller)?) {
             return None;
         }
         let outermost = *frames.get(first_managed - 1)?;
-        Some(Self { asked: wait_calls::asked(outermost), call: state })
+        // Of conditions: by these it waits for what it was asked for, but for named mutexes.
+        let inner = function.starts_with("pthread_cond_").then_some(*caller);
+        Some(Self { asked: wait_calls::asked(outermost, inner), call: state })
     }
 
     /// The state, once frames have names.
@@ -68,6 +70,9 @@ fn state_of<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Asked) ->
 }
 
 fn state_of_wait<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Asked) -> State {
+    if asked == Asked::Own {
+        return State::Runtime;
+    }
     let first = methods.clone().next();
     let sleeps = first.is_some_and(|name| {
         name.starts_with("System.Threading.Thread.Sleep")
@@ -76,14 +81,10 @@ fn state_of_wait<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Aske
     if sleeps || asked == Asked::Sleep {
         // Who spins for a lock sleeps between two looks at it.
         let mut callers = methods.skip_while(|name| name.starts_with("System.Threading.Thread."));
-        return if callers.next().is_some_and(|name| name.starts_with("System.Threading.")) {
-            State::Lock
-        } else {
-            State::Sleep
-        };
+        return if callers.next().is_some_and(spins) { State::Lock } else { State::Sleep };
     }
     let by_default = match asked {
-        Asked::Nothing { .. } => State::Runtime,
+        Asked::Nothing { .. } | Asked::Own => State::Runtime,
         Asked::Sleep | Asked::Lock | Asked::Unknown => State::Lock,
     };
     match first {
@@ -105,6 +106,22 @@ fn state_of_wait<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Aske
     }
 }
 
+/// Whether a method sleeps as it waits for something. Lambdas of the program's may be inlined into others of `System.Threading`.
+fn spins(method: &str) -> bool {
+    const CLASSES: [&str; 8] = [
+        "SpinWait.",
+        "LowLevelSpinWaiter.",
+        "SpinLock.",
+        "Lock.",
+        "ReaderWriterLockSlim.",
+        "ManualResetEventSlim.",
+        "SemaphoreSlim.",
+        "Barrier.",
+    ];
+    let name = method.strip_prefix("System.Threading.");
+    name.is_some_and(|name| CLASSES.iter().any(|class| name.starts_with(class)) || name.starts_with("Tasks.Task.Spin"))
+}
+
 fn is_runtime(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with("libcoreclr.") || name.starts_with("libclrjit.") || name.starts_with("libclrgc")
@@ -122,6 +139,8 @@ mod tests {
             (&["System.Threading.Thread.SleepInternal", "System.Threading.Thread.Sleep", "A.B"][..], State::Sleep),
             (&["System.Threading.Thread.Sleep", "System.Threading.SpinWait.SpinOnceCore", "A.B"], State::Lock),
             (&["System.Threading.Thread.Sleep", "System.Threading.ReaderWriterLockSlim.SpinWait"], State::Lock),
+            (&["System.Threading.Thread.Sleep", "System.Threading.Tasks.Parallel.ForWorker"], State::Sleep),
+            (&["System.Threading.Thread.Sleep", "System.Threading.ExecutionContext.RunInternal"], State::Sleep),
             (&["System.Threading.Monitor.Wait", "System.Threading.ManualResetEventSlim.Wait"], State::Lock),
             (
                 &["System.Threading.WaitHandle.WaitOneNoCheck", "System.Diagnostics.ProcessWaitState.WaitForExit"],
@@ -141,9 +160,12 @@ mod tests {
         assert_eq!(of(&["System.Threading.Tasks.Task.InternalWaitCore", "A.B"], Asked::Lock), State::Lock);
         assert_eq!(of(&["System.Diagnostics.ProcessWaitState.WaitForExit", "A.B"], Asked::Lock), State::Child);
         assert_eq!(of(&["A.B"], Asked::Sleep), State::Sleep);
+        assert_eq!(of(&["System.Threading.Thread.Sleep", "A.B"], Asked::Own), State::Runtime);
+        assert_eq!(of(&["System.Threading.Monitor.Wait", "A.B"], Asked::Own), State::Runtime);
         assert_eq!(of(&["System.Threading.SpinWait.SpinOnceCore", "A.B"], Asked::Sleep), State::Lock);
         for (asked, named, unnamed) in [
             (Asked::Unknown, State::Lock, State::Lock),
+            (Asked::Own, State::Runtime, State::Runtime),
             (Asked::Lock, State::Lock, State::Lock),
             (Asked::Sleep, State::Sleep, State::Sleep),
             (nothing, State::Runtime, State::Lock),

@@ -6,6 +6,9 @@ namespace Pyroscope.Tests;
 /// <summary>Ways to wait for a millisecond, whose names begin with the state. The runtime's methods, not those here, are what becomes hot.</summary>
 internal sealed class HotWaits : IDisposable
 {
+    // Otherwise it waits for helpers, too.
+    private static readonly ParallelOptions Alone = new() { MaxDegreeOfParallelism = 1 };
+
     private readonly object gate = new();
     private readonly object held = new();
     private readonly Busy busy = new();
@@ -15,6 +18,7 @@ internal sealed class HotWaits : IDisposable
     private readonly AutoResetEvent asked = new(false);
     private readonly AutoResetEvent holdsNow = new(false);
     private readonly Mutex mutex = new();
+    private readonly Mutex named = new(false, $"pyroscope-tests-{Environment.ProcessId}");
     private readonly ManualResetEventSlim slim = new();
     private readonly SemaphoreSlim semaphore = new(0);
     private readonly CountdownEvent countdown = new(1);
@@ -32,10 +36,12 @@ internal sealed class HotWaits : IDisposable
             lock (held)
             {
                 mutex.WaitOne();
+                named.WaitOne();
                 readers.EnterWriteLock();
                 holds.Set();
                 end.WaitOne();
                 readers.ExitWriteLock();
+                named.ReleaseMutex();
                 mutex.ReleaseMutex();
             }
         });
@@ -50,9 +56,12 @@ internal sealed class HotWaits : IDisposable
             ("lock of what another holds", Ask, () => { lock (busy) { } }),
             ("lock of what is entered", Ask, EnterPlainly),
             ("lock of a synchronized method", Ask, busy.Synchronized),
+            ("lock of a synchronized class", Ask, Busy.StaticSynchronized),
+            ("sleep in a loop of tasks", Nothing, () => Parallel.For(0, 1, Alone, static _ => Thread.Sleep(1))),
             ("lock until pulsed", Nothing, WaitUntilPulsed),
             ("lock of an event", Nothing, () => first.WaitOne(1)),
             ("lock of a mutex", Nothing, () => mutex.WaitOne(1)),
+            ("lock of a named mutex", Nothing, () => named.WaitOne(1)),
             ("lock of any event", Nothing, () => WaitHandle.WaitAny([first, second], 1)),
             ("lock after a signal", Nothing, () => WaitHandle.SignalAndWait(signaled, first, 1, false)),
             ("lock until a thread ends", Nothing, () => holder.Join(1)),
@@ -76,7 +85,7 @@ internal sealed class HotWaits : IDisposable
         holder.Join();
         asked.Set();
         busyHolder.Join();
-        foreach (var each in new IDisposable[] { first, second, signaled, asked, holdsNow, mutex, slim, semaphore, countdown, collection, readers, end })
+        foreach (var each in new IDisposable[] { first, second, signaled, asked, holdsNow, mutex, named, slim, semaphore, countdown, collection, readers, end })
         {
             each.Dispose();
         }
@@ -96,6 +105,7 @@ internal sealed class HotWaits : IDisposable
     {
         while (asked.WaitOne() && !end.WaitOne(0))
         {
+            lock (typeof(Busy))
             lock (busy)
             {
                 holdsNow.Set();
@@ -120,6 +130,11 @@ internal sealed class HotWaits : IDisposable
 
     private sealed class Busy
     {
+        [MethodImpl(MethodImplOptions.Synchronized)]
+        internal static void StaticSynchronized()
+        {
+        }
+
         [MethodImpl(MethodImplOptions.Synchronized)]
         internal void Synchronized()
         {

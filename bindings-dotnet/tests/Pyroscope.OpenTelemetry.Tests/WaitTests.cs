@@ -100,7 +100,7 @@ public sealed class WaitTests
         using (TrueSpan.Start("learned"))
         {
             // As a kind that there is not.
-            _ = HotNative.LearnWait(uint.MaxValue, 0);
+            Assert.Equal(1, HotNative.LearnWait(uint.MaxValue, 0));
             Contend();
             Assert.Equal(0, HotNative.LearnWait(uint.MaxValue, 1));
         }
@@ -142,19 +142,37 @@ public sealed class WaitTests
         Assert.All(synchronized, sample => Assert.True(sample.Label("state") == "io" && sample.Frames.Any(frame => frame.StartsWith("Interop.Sys.FSync", StringComparison.Ordinal)), WallTime.Said(sample)));
     }
 
-    [Fact]
-    public void A_wait_for_a_collection_is_the_runtimes()
+    [Theory]
+    [InlineData("allocates")]
+    [InlineData("takes a lock that nobody else wants")]
+    [InlineData("sleeps")]
+    public void A_wait_for_a_collection_is_the_runtimes_whatever_the_thread_asked_for(string deed)
     {
         using var run = WallTime.Run();
         var times = 0;
+        var mine = new object();
         using var collects = new Thread(CollectsAgainAndAgain).Do();
         using (TrueSpan.Start("collected"))
         {
             // It is stopped where it is, and where it comes back from the runtime.
-            for (var until = Stopwatch.StartNew(); until.Elapsed < TimeSpan.FromSeconds(2);)
+            for (var until = Stopwatch.StartNew(); until.Elapsed < TimeSpan.FromSeconds(2); times++)
             {
-                kept = new byte[100];
-                times++;
+                switch (deed)
+                {
+                    case "allocates":
+                        kept = new byte[100];
+                        break;
+                    case "sleeps":
+                        Thread.Sleep(1);
+                        break;
+                    default:
+                        lock (mine)
+                        {
+                            kept = mine;
+                        }
+
+                        break;
+                }
             }
         }
 
@@ -163,8 +181,8 @@ public sealed class WaitTests
         var said = $"{WallTime.Said(byState)}, {times} times\n" + string.Join('\n', samples.Where(sample => sample.Label("state") == "lock").OrderByDescending(sample => sample.Values[1]).Take(5).Select(WallTime.Said));
         Assert.True(byState.GetValueOrDefault("runtime") > 20, said);
         Assert.True(byState.GetValueOrDefault("lock") < 0.1 * byState["runtime"], said);
-        var mine = nameof(A_wait_for_a_collection_is_the_runtimes);
-        Assert.All(samples.Where(sample => sample.Label("state") == "runtime"), sample => Assert.Contains(sample.Frames, frame => frame.EndsWith(mine, StringComparison.Ordinal)));
+        var method = nameof(A_wait_for_a_collection_is_the_runtimes_whatever_the_thread_asked_for);
+        Assert.All(samples.Where(sample => sample.Label("state") == "runtime"), sample => Assert.Contains(sample.Frames, frame => frame.EndsWith(method, StringComparison.Ordinal)));
     }
 
     [Fact]
