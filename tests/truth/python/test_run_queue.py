@@ -12,7 +12,7 @@ import run_queue
 TENTH = 0.1e9
 #: Where contexts take turns on a thread.
 OF_CONTEXTS = ("coroutine", "loop", "context")
-OF_TURNS = [("burns", 100), ("unseen", 40), ("reads", 40), *((name, 50) for name in OF_CONTEXTS)]
+OF_TURNS = [("burns", 100), ("unseen", 80), ("reads", 40), *((name, 50) for name in OF_CONTEXTS)]
 
 
 @pytest.mark.parametrize(("quiet", "spans"), OF_TURNS)
