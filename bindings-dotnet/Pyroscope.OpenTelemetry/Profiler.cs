@@ -85,9 +85,6 @@ public sealed class Profiler : IDisposable
     /// <summary>Whether a profiler runs. A load.</summary>
     internal bool IsRunning => running;
 
-    /// <summary>Whether the profiler that runs was started by a first span. A load.</summary>
-    internal bool IsOfSpans => running && isOfSpans;
-
     /// <summary>Whether a start is on its way. A load; before the start is through <see cref="IsRunning"/> says how it went.</summary>
     internal bool IsStarting => starting;
 
@@ -114,8 +111,10 @@ public sealed class Profiler : IDisposable
             {
                 // Then a span processor starts nothing by itself.
                 wasConfigured = true;
+                var started = Launch(settings);
+                // Unless a value is not allowed, which leaves what runs.
                 isOfSpans = false;
-                return Launch(settings);
+                return started;
             }
         }
         finally
@@ -264,13 +263,21 @@ public sealed class Profiler : IDisposable
         return all;
     }
 
+    /// <summary>Ends the profiler if a first span started it. True: all was delivered, or there is none of spans.</summary>
+    internal bool StopOfSpans(TimeSpan timeout)
+    {
+        var all = StopSilently(timeout, ofSpans: true);
+        ProfilerMessages.Deliver();
+        return all;
+    }
+
     private void EndWithin(TimeSpan timeout)
     {
         StopSilently(timeout);
         ProfilerMessages.DeliverWithin(LastWords);
     }
 
-    private bool StopSilently(TimeSpan timeout)
+    private bool StopSilently(TimeSpan timeout, bool ofSpans = false)
     {
         var began = Stopwatch.GetTimestamp();
         if (!Monitor.TryEnter(gate, timeout))
@@ -280,6 +287,11 @@ public sealed class Profiler : IDisposable
 
         try
         {
+            if (ofSpans && !(running && isOfSpans))
+            {
+                return true;
+            }
+
             return End(timeout - Stopwatch.GetElapsedTime(began));
         }
         finally

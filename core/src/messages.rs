@@ -60,7 +60,7 @@ causes! {
     OldServer, Info, "{} has version {}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.";
     BadProxy, Warning, "{}: the value (not shown) is no proxy's address, so requests go to {} directly.";
     Retry, Warning, "{} Profiles are kept for an hour and tried again.";
-    TakenAgain, Info, "{} takes profiles again. Tries that failed before: {}.";
+    TakenAgain, Warning, "{} takes profiles again. Tries that failed before: {}.";
     LastTry, Warning, "{} Profiles were dropped, as uploading ends.";
     Refused, Warning, "A profile was dropped. {}";
     Old, Warning, "Profiles were dropped as they could not be sent for an hour.";
@@ -132,19 +132,21 @@ impl Default for State {
 }
 
 impl Messages {
-    /// Reports a cause, unless that was done within the last minute.
-    pub(crate) fn report(&self, cause: Cause, details: &[&str]) {
-        self.report_at(cause, details, Instant::now());
+    /// Reports a cause, unless that was done within the last minute: then false.
+    pub(crate) fn report(&self, cause: Cause, details: &[&str]) -> bool {
+        self.report_at(cause, details, Instant::now())
     }
 
-    fn report_at(&self, cause: Cause, details: &[&str], now: Instant) {
+    fn report_at(&self, cause: Cause, details: &[&str], now: Instant) -> bool {
         let mut state = self.lock();
         if let Some(last) = state.last_reported.get_mut(cause as usize)
             && last.is_none_or(|last| now.duration_since(last) >= EVERY)
         {
             *last = Some(now);
             state.add(cause.message(details));
+            return true;
         }
+        false
     }
 
     /// Passes on what validation of the settings noted; there is a sentence a setting, and they come once.

@@ -27,7 +27,12 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private const int Beginning = 1;
     private const int Begun = 2;
 
-    /// <summary>Processors that were not shut down.</summary>
+    // Whether it counts among those at work.
+    private const int NotThere = 0;
+    private const int AtWork = 1;
+    private const int Left = 2;
+
+    /// <summary>Processors that have seen a span and were not shut down. Others see their first one yet, and it starts the profiler anew.</summary>
     private static int atWork;
 
     private readonly ProfilerConfiguration? configuration;
@@ -36,7 +41,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private readonly bool timeAttributes;
     private volatile int began;
     private int disposed;
-    private int left;
+    private int membership;
 
     /// <summary>With the scope that <c>OTEL_PYROSCOPE_ROOT_SPAN_ONLY</c> says, by default <see cref="SpanScope.Root"/>.</summary>
     public PyroscopeSpanProcessor()
@@ -69,7 +74,6 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         var chosen = timeAttributes ?? BooleanVariable.Read("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false);
         this.configuration = configuration;
         added = SpanMirror.Add(Scope);
-        Interlocked.Increment(ref atWork);
         TimeAttributes = chosen;
         ProfilerMessages.Deliver();
     }
@@ -152,22 +156,11 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     protected override bool OnForceFlush(int timeoutMilliseconds) =>
         !Profiler.Instance.IsRunning || Profiler.Instance.Flush(Time(timeoutMilliseconds));
 
-    /// <summary>
-    /// Ends the profiler if a processor started it and this is the last one, of all providers; else uploads what was sampled so far.
-    /// </summary>
+    /// <summary>Ends the profiler if a first span started it and this is the last processor that saw any, of all providers.</summary>
     /// <param name="timeoutMilliseconds">How long that may take; -1 is 5 seconds.</param>
-    /// <returns>Whether everything was uploaded. True without a profiler.</returns>
-    protected override bool OnShutdown(int timeoutMilliseconds)
-    {
-        var isLast = Leave();
-        if (!Profiler.Instance.IsOfSpans)
-        {
-            return true;
-        }
-
-        var timeout = timeoutMilliseconds < 0 ? TimeSpan.FromSeconds(5) : Time(timeoutMilliseconds);
-        return isLast ? Profiler.Instance.Stop(timeout) : Profiler.Instance.Flush(timeout);
-    }
+    /// <returns>Whether everything was uploaded. True where the profiler goes on, and without one.</returns>
+    protected override bool OnShutdown(int timeoutMilliseconds) =>
+        !Leave() || Profiler.Instance.StopOfSpans(timeoutMilliseconds < 0 ? TimeSpan.FromSeconds(5) : Time(timeoutMilliseconds));
 
     /// <summary>Ends the labelling of samples, if no other processor goes on with it.</summary>
     /// <param name="disposing">Whether it is called by code, not by a finalizer.</param>
@@ -183,7 +176,11 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             SpanMirror.Remove(Scope);
         }
 
-        Leave();
+        if (disposing && Leave())
+        {
+            Profiler.Instance.StopOfSpans(TimeSpan.FromSeconds(5));
+        }
+
         base.Dispose(disposing);
     }
 
@@ -225,8 +222,21 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private static TimeSpan Time(int milliseconds) =>
         milliseconds < 0 ? TimeSpan.FromHours(1) : TimeSpan.FromMilliseconds(milliseconds);
 
-    /// <summary>True: this was the last processor that had not been shut down.</summary>
-    private bool Leave() => Interlocked.Exchange(ref left, 1) == 0 && Interlocked.Decrement(ref atWork) == 0;
+    /// <summary>True: this was the last processor at work.</summary>
+    private bool Leave() => Interlocked.Exchange(ref membership, Left) == AtWork && Interlocked.Decrement(ref atWork) == 0;
+
+    /// <summary>False: it was shut down already.</summary>
+    private bool Join()
+    {
+        Interlocked.Increment(ref atWork);
+        var joined = Interlocked.CompareExchange(ref membership, AtWork, NotThere) == NotThere;
+        if (!joined)
+        {
+            Interlocked.Decrement(ref atWork);
+        }
+
+        return joined;
+    }
 
     /// <summary>The first span, whose resource says under which name its traces are filed.</summary>
     private void Begin()
@@ -239,9 +249,14 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         try
         {
             var resource = ResourceOfSpans.Read(ParentProvider?.GetResource());
-            if (startProfiling)
+            if (Join() && startProfiling)
             {
                 Profiler.Instance.StartUnlessConfigured(resource.Complete(configuration), configuration);
+                if (Volatile.Read(ref membership) == Left && Volatile.Read(ref atWork) == 0)
+                {
+                    // It was shut down meanwhile, by who saw no profiler yet.
+                    Profiler.Instance.StopOfSpans(TimeSpan.Zero);
+                }
             }
 
             resource.Compare();

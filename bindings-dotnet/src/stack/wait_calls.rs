@@ -129,10 +129,13 @@ pub(crate) fn end(kind: usize, certain: bool) -> bool {
 
 /// Whether a wait whose caller goes on with these registers was made by `Thread.Sleep`. Async-signal-safe; a microsecond, if it may be.
 pub(crate) fn is_sleep(registers: Option<[u64; 3]>) -> bool {
-    let [outer, inner] = CALLS[SLEEP].get();
+    let [outer, _] = CALLS[SLEEP].get();
     outer != 0
-        && registers
-            .is_some_and(|registers| inner_of(registers) == inner && unwind::outermost_native(registers) == Some(outer))
+        && registers.is_some_and(|registers| {
+            // With an end, or without, as it may be interrupted.
+            CALLS.iter().any(|call| call.get()[1] == inner_of(registers))
+                && unwind::outermost_native(registers) == Some(outer)
+        })
 }
 
 /// Who called the function that waited, as a frame.

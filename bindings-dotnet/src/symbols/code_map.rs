@@ -12,9 +12,6 @@
 //! they run for the first time on that thread; a sample says how many there were, and a younger method is none of its frames, unless
 //! another thread was at it while it was about to be reported: nothing else is known to have been there then, and its compilation had
 //! begun. An event says nothing: its frames are called what is there when it is read.
-//!
-//! What takes the place of code that went and is no method, such as the runtime's stubs, nobody reports. So how the code of a method begins
-//! that may go is kept, and where something else is there now it is not known any more whose a frame is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -39,8 +36,6 @@ const MAX_RANGES: usize = 200_000;
 const MAX_REPLACED: usize = 4_096;
 /// Compilations that are followed at a time, those that failed among them; they are let go together.
 const MAX_BEGUN: usize = 256;
-/// The first bytes of code, zeros beyond its end; as many as a method's first instructions take, which no two kinds of code share.
-type Beginning = [u8; 16];
 /// Code that nobody reported.
 pub(crate) const UNKNOWN: &str = "(unknown method)";
 
@@ -58,8 +53,7 @@ pub(crate) struct Code {
     begun: u32,
     /// What the method is called, once it was asked for.
     frame: Option<FrameId>,
-    /// How it begins, if it may go away.
-    begins: Option<Beginning>,
+    may_go: bool,
     /// Whether the method's start is the range's.
     is_whole: bool,
 }
@@ -73,8 +67,6 @@ struct Compiled {
     /// Of a function that may go away, which cannot be asked for later.
     frame: Option<FrameId>,
     bodies: Vec<Body>,
-    /// How each range of the bodies begins, if it may go away.
-    beginnings: Vec<Beginning>,
 }
 
 /// Code that had another method's place, and those who had it: from this number on, until that one.
@@ -119,8 +111,7 @@ fn report_all(clr: Clr, function: FunctionId, begun: Option<u32>, most: usize) {
         if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(id_of(clr, function))) };
     let bodies = clr.bodies((function, 0));
     shapes::learn(&bodies, frame.is_some());
-    let beginnings = if frame.is_some() { bodies.iter().flatten().map(beginning_of).collect() } else { Vec::new() };
-    report(Compiled { function, number, begun: begun.unwrap_or(number), frame, bodies, beginnings }, most);
+    report(Compiled { function, number, begun: begun.unwrap_or(number), frame, bodies }, most);
 }
 
 /// Reports all functions that were compiled before CoreCLR reported any. Called by a finalizer: CoreCLR unloads
@@ -170,14 +161,6 @@ fn report(compiled: Compiled, most: usize) {
     }
 }
 
-/// How the code begins that is there now, or what is mapped of that.
-fn beginning_of(range: &Range<u64>) -> Beginning {
-    let mut beginning = [0; _];
-    let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(beginning.len());
-    memory::read(range.start, &mut beginning[..length]);
-    beginning
-}
-
 fn id_of(clr: Clr, function: FunctionId) -> FrameId {
     let name = clr.name_of(function).map(|name| name.text());
     resolver::id_of(name.as_deref().unwrap_or(UNKNOWN), "")
@@ -225,10 +208,9 @@ impl CodeMap {
             if modules::assembly_row(pc).is_none() {
                 shapes::learn(std::slice::from_ref(&body), false);
             }
-            let (bodies, beginnings) = (vec![body], Vec::new());
-            self.learn(Compiled { function: function.0, number: 0, begun: 0, frame: None, bodies, beginnings });
+            self.learn(Compiled { function: function.0, number: 0, begun: 0, frame: None, bodies: vec![body] });
         }
-        self.by_start.get(&self.start_of(pc)?).filter(|code| code.is_there())
+        self.by_start.get(&self.start_of(pc)?)
     }
 
     /// What the method at `pc` was called when so many methods were reported, and whether this is a body that was entered
@@ -259,26 +241,21 @@ impl CodeMap {
     }
 
     /// Adds the bodies of a function, in place of what was there.
-    fn learn(&mut self, Compiled { function, number, begun, frame, bodies, beginnings }: Compiled) {
-        let mut beginnings = beginnings.into_iter();
+    fn learn(&mut self, Compiled { function, number, begun, frame, bodies }: Compiled) {
         for (place, Range { start, end }) in bodies.into_iter().flat_map(|body| body.into_iter().enumerate()) {
-            let begins = beginnings.next();
             // With each further body of a method all are told again; that one may go and was replaced by its like makes no difference.
             let is_same = |code: &Code| code.end == end && code.function == function;
-            let is_known = |code: &Code| if code.begins.is_some() { frame == code.frame } else { frame.is_none() };
-            if let Some(known) = self.by_start.get_mut(&start).filter(|code| is_same(code) && is_known(code)) {
-                known.begins = begins;
-                continue;
-            }
-            if end <= start {
+            let is_known = |code: &Code| if code.may_go { frame == code.frame } else { frame.is_none() };
+            let is_known = self.by_start.get(&start).is_some_and(|code| is_same(code) && is_known(code));
+            if end <= start || is_known {
                 continue;
             }
             self.make_room(start, end, number);
             if self.by_start.len() >= MAX_RANGES {
                 continue;
             }
-            let is_whole = place == 0 && end - start > 1;
-            let mut code = Code { start, end, is_osr: false, function, number, begun, frame, begins, is_whole };
+            let (is_whole, may_go) = (place == 0 && end - start > 1, frame.is_some());
+            let mut code = Code { start, end, is_osr: false, function, number, begun, frame, may_go, is_whole };
             code.is_osr = code.prologue().is_some_and(|prologue| prologue.is_osr);
             self.by_start.insert(start, code);
         }
@@ -302,7 +279,7 @@ impl CodeMap {
     }
 
     fn drop_what_may_go(&mut self) {
-        self.by_start.retain(|_, code| code.begins.is_none());
+        self.by_start.retain(|_, code| !code.may_go);
     }
 }
 
@@ -310,14 +287,6 @@ impl Code {
     /// Whether a sample is older that was taken when so many methods were reported.
     pub(crate) fn is_younger(&self, method_count: u32) -> bool {
         self.number > method_count
-    }
-
-    /// Whether nothing else is known to be in its place by now: other bytes.
-    fn is_there(&self) -> bool {
-        self.begins.is_none_or(|begins| {
-            let now = beginning_of(&(self.start..self.end));
-            now == begins || now == Beginning::default()
-        })
     }
 
     /// How the method begins, if the range is its start; from its code as it is now.
@@ -339,28 +308,7 @@ mod tests {
 
     fn compiled(function: FunctionId, number: u32, frame: Option<FrameId>, range: Range<u64>) -> Compiled {
         let bodies = vec![std::iter::once(range).collect()];
-        let beginnings = if frame.is_some() { bodies.iter().flatten().map(beginning_of).collect() } else { Vec::new() };
-        Compiled { function, number, begun: number, frame, bodies, beginnings }
-    }
-
-    #[test]
-    fn what_is_in_the_place_of_code_that_went_is_not_that_code() {
-        let memory = Box::leak(vec![0x90_u8; 64].into_boxed_slice());
-        let here = memory.as_ptr() as u64;
-        let mut map = CodeMap::default();
-        map.learn(compiled(1, 1, Some(10), here..here + 8));
-        map.learn(compiled(2, 2, None, here + 16..here + 32));
-        map.learn(compiled(3, 3, Some(30), here + 32..here + 64));
-        let there = |map: &CodeMap| [0, 16, 32].map(|at| map.by_start[&(here + at)].is_there());
-        assert_eq!(there(&map), [true; 3]);
-        memory[8..].fill(0xcc);
-        assert_eq!(
-            there(&map),
-            [true, true, false],
-            "the first is no longer than its own bytes, the second stays whatever is read"
-        );
-        map.learn(compiled(3, 4, Some(30), here + 32..here + 64));
-        assert_eq!(there(&map), [true; 3], "its like was compiled there");
+        Compiled { function, number, begun: number, frame, bodies }
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn state_of_wait<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Aske
     let sleeps = first.is_some_and(|name| {
         name.starts_with("System.Threading.Thread.Sleep")
             || name.starts_with("System.Threading.Thread.UninterruptibleSleep")
+            || name.starts_with("System.Threading.Thread.Yield")
     });
     if sleeps || asked == Asked::Sleep {
         // Who spins for a lock sleeps between two looks at it.
@@ -93,6 +94,7 @@ fn state_of_wait<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Aske
         None => State::Lock,
         // .NET 10 looks by managed code whether a collection waits for it.
         Some(poll) if poll.starts_with("System.Threading.Thread.PollGC") => State::Runtime,
+        Some(method) if spins(method) => State::Lock,
         // They allocate, and wait for nothing else but locks of objects, unless they were asked to wait.
         Some(flow)
             if flow.starts_with("System.Threading.AsyncLocal")
@@ -179,6 +181,9 @@ mod tests {
         let yields = |methods: &[&str]| by_call(of(methods, Asked::Unknown), State::RunQueue);
         assert_eq!(yields(&["System.Threading.Thread.Sleep", "A.B"]), State::RunQueue, "Sleep(0)");
         assert_eq!(yields(&["System.Threading.Thread.Sleep", "System.Threading.SpinWait.SpinOnceCore"]), State::Lock);
+        assert_eq!(yields(&["System.Threading.Thread.YieldInternal", "A.B"]), State::RunQueue);
+        assert_eq!(yields(&["System.Threading.Thread.Yield", "System.Threading.SpinWait.SpinOnceCore"]), State::Lock);
+        assert_eq!(of(&["System.Threading.Tasks.Task.SpinWait", "A.B"], nothing), State::Lock);
     }
 
     #[test]

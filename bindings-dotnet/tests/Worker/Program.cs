@@ -41,8 +41,9 @@ var another = Environment.GetEnvironmentVariable("WORKER_HAS_ANOTHER_PROVIDER") 
 if (another is not null)
 {
     using var ofAnother = Sdk.CreateTracerProviderBuilder().AddSource(another.Name).AddPyroscope().Build();
-    // It starts the profiler.
+    // It starts the profiler, which the other provider's first span meets.
     another.StartActivity("first")?.Dispose();
+    source.StartActivity("second")?.Dispose();
 }
 
 var gate = new object();

@@ -4,7 +4,8 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// Forks between the first process that had the hooks and this one.
@@ -12,6 +13,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The process that the hooks know of; 0 before they are installed.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
+/// 1 in such a process, 0 in a child that they have not seen. Null where the kernel has no such pages.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
 /// The locks held while a fork is under way.
 struct Held(UnsafeCell<Vec<Box<dyn Any>>>);
@@ -32,10 +35,49 @@ pub fn forked() -> bool {
 }
 
 /// Whether this process was made by the system call itself, past libc and its hooks: it has none of the profiler's threads, and locks may be
-/// held there for ever. A system call.
+/// held there for ever. A load; before Linux 4.14 a system call.
 pub(crate) fn is_past_hooks() -> bool {
+    // SAFETY: null, or a page that is never unmapped.
+    if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
+        return mark.load(Ordering::Relaxed) == 0;
+    }
     let known = PROCESS.load(Ordering::Relaxed);
     known != 0 && known != own_process()
+}
+
+/// This process is one that the hooks know of.
+fn know_process() {
+    PROCESS.store(own_process(), Ordering::Relaxed);
+    // SAFETY: null, or a page that is never unmapped.
+    if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
+        mark.store(1, Ordering::Relaxed);
+    }
+}
+
+/// A page of which a child has zeros, however it was made. Unlike the process's id, of which two namespaces may have the same.
+fn make_mark() {
+    const SIZE: usize = 4096;
+    // SAFETY: a new page of our own, and nobody else's address.
+    let page = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return;
+    }
+    // SAFETY: that page.
+    if unsafe { libc::madvise(page, SIZE, libc::MADV_WIPEONFORK) } == 0 {
+        MARK.store(page.cast(), Ordering::Release);
+    } else {
+        // SAFETY: that page, which nobody knows.
+        unsafe { libc::munmap(page, SIZE) };
+    }
 }
 
 fn own_process() -> i32 {
@@ -59,7 +101,8 @@ pub(crate) fn install(locks: Locks, look: fn()) {
     // No Once: a child of a fork in its midst would wait for the end of it.
     if !INSTALLED.swap(true, Ordering::AcqRel) {
         let _ = HOOKS.set((locks, look));
-        PROCESS.store(own_process(), Ordering::Relaxed);
+        make_mark();
+        know_process();
         // SAFETY: the three functions have the type that libc wants and live for ever.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     }
@@ -78,7 +121,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    PROCESS.store(own_process(), Ordering::Relaxed);
+    know_process();
     FORKED.store(true, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);
     if let Some((_, look)) = HOOKS.get() {

@@ -186,7 +186,9 @@ impl Engine {
             let began = clock::own_thread_cpu();
             match threads::sweep(self.owner) {
                 Ok(unsampled) => self.report_unsampled(&unsampled),
-                Err(error) => self.messages.report(Cause::NoThreadList, &[&error.to_string()]),
+                Err(error) => {
+                    self.messages.report(Cause::NoThreadList, &[&error.to_string()]);
+                }
             }
             pulse.sweep = clock::own_thread_cpu().saturating_sub(began);
             pulse.swept = Instant::now();

@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) next_round: Instant,
     /// Failures since the server last answered otherwise.
     pub(super) failures: u32,
+    /// Tries that failed since that was said, until a profile is taken again.
+    pub(super) said_failures: u32,
     /// Our own wait after failures, which [`Uploader::flush`](super::uploader::Uploader::flush) cuts short.
     pub(super) backed_off: Option<Instant>,
     /// The wait that a server asked for.
@@ -89,6 +91,7 @@ impl Shared {
             release: 0,
             next_round: Instant::now() + settings.upload_interval,
             failures: 0,
+            said_failures: 0,
             backed_off: None,
             held: None,
             stop_by: None,

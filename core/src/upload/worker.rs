@@ -104,8 +104,10 @@ impl Shared {
         item.unanswered |= outcome.unanswered;
         match outcome.verdict {
             Verdict::Accepted => {
-                if state.failures > 0 {
-                    self.messages.report(Cause::TakenAgain, &[&self.address(), &state.failures.to_string()]);
+                if state.said_failures > 0 {
+                    let tries = state.said_failures.to_string();
+                    self.messages.add(Cause::TakenAgain.message(&[&self.address(), &tries]));
+                    state.said_failures = 0;
                 }
                 state.answered();
                 self.counters.profiles_uploaded.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +165,10 @@ impl Shared {
             self.drop_for_room(dropped);
             Cause::Retry
         };
-        self.messages.report(cause, &[&self.sentence(outcome)]);
+        let said = self.messages.report(cause, &[&self.sentence(outcome)]);
+        if !is_last && (said || state.said_failures > 0) {
+            state.said_failures = state.said_failures.saturating_add(1);
+        }
     }
 
     /// When the server is asked for its version, unless there is something to do before, in a process that has so many that it was
@@ -337,16 +342,24 @@ mod tests {
             let Step::Send(item, _) = step else { panic!("{step:?}") };
             shared.settle(*item, outcome);
         };
-        shared.add(vec![profile(), profile()]);
+        shared.add(vec![profile(), profile(), profile(), profile()]);
         for after in [2, 20, 40] {
             send(after, &failed(None));
         }
+        let refused = Outcome { verdict: Verdict::Refused, reason: "HTTP 400".to_owned(), ..Outcome::accepted() };
+        send(50, &refused);
         send(60, &Outcome::accepted());
         send(80, &Outcome::accepted());
+        send(100, &failed(None));
+        send(120, &Outcome::accepted());
         let texts: Vec<_> = shared.messages.take().into_iter().map(|message| message.text).collect();
-        let [failed, back] = &texts[..] else { panic!("{texts:?}") };
+        let [failed, refused, back] = &texts[..] else { panic!("{texts:?}") };
         assert!(failed.ends_with("Profiles are kept for an hour and tried again."), "{failed}");
-        assert_eq!(back, "http://localhost:4040 takes profiles again. Tries that failed before: 3.");
+        assert!(refused.starts_with("A profile was dropped."), "{refused}");
+        assert_eq!(
+            back, "http://localhost:4040 takes profiles again. Tries that failed before: 3.",
+            "what was not said is not taken back"
+        );
     }
 
     #[test]
