@@ -57,6 +57,7 @@ public sealed partial class BadDayTests : IDisposable
         var worker = await Run(new() { ["WORKER_HAS_ANOTHER_PROVIDER"] = "1" });
         Assert.True(worker.Running, worker.Reason);
         Assert.Equal((40, 40, true), (worker.Spans, worker.Tagged, worker.Ended));
+        Assert.Contains("SetContentionTrackingEnabled has no effect: no profiler runs", worker.Warnings);
         var samples = Pprof.ReadFolder(folder, "process_cpu").SelectMany(profile => profile.Samples);
         Assert.Contains(samples, sample => sample.Label("span_name") == "work");
     }

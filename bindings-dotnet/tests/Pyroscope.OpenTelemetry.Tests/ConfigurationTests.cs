@@ -139,16 +139,6 @@ public sealed class ConfigurationTests : IDisposable
     }
 
     [Fact]
-    public void A_switch_of_a_part_says_so_where_no_profiler_runs()
-    {
-        var logger = new Listed();
-        Assert.True(Profiler.Instance.Configure(Named(configuration => configuration.Logger = logger)));
-        Profiler.Instance.Dispose();
-        Profiler.Instance.SetContentionTrackingEnabled(true);
-        Assert.Contains("SetContentionTrackingEnabled has no effect: no profiler runs", logger.Messages);
-    }
-
-    [Fact]
     public void Statistics_are_a_line_of_text()
     {
         var numbers = new Dictionary<string, ulong> { ["taken_samples"] = 3, ["refused_samples"] = 0, ["threads"] = 2 };

@@ -126,6 +126,8 @@ var status = Profiler.Instance.Status;
 if (another is not null)
 {
     provider.Dispose();
+    // No profiler runs any more.
+    Profiler.Instance.SetContentionTrackingEnabled(true);
 }
 
 // By hand, as a trimmed program may not ask what an object has.
