@@ -73,7 +73,10 @@ fn make_mark() {
     }
     // SAFETY: that page.
     if unsafe { libc::madvise(page, SIZE, libc::MADV_WIPEONFORK) } == 0 {
-        MARK.store(page.cast(), Ordering::Release);
+        let mark: *mut AtomicU32 = page.cast();
+        // SAFETY: that page is aligned and mapped, and nobody else knows it yet, to whom zeros would be another process's.
+        unsafe { &*mark }.store(1, Ordering::Relaxed);
+        MARK.store(mark, Ordering::Release);
     } else {
         // SAFETY: that page, which nobody knows.
         unsafe { libc::munmap(page, SIZE) };
@@ -101,10 +104,11 @@ pub(crate) fn install(locks: Locks, look: fn()) {
     // No Once: a child of a fork in its midst would wait for the end of it.
     if !INSTALLED.swap(true, Ordering::AcqRel) {
         let _ = HOOKS.set((locks, look));
-        make_mark();
-        know_process();
         // SAFETY: the three functions have the type that libc wants and live for ever.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        // After the hooks, which set both in a child that another thread forks meanwhile.
+        PROCESS.store(own_process(), Ordering::Relaxed);
+        make_mark();
     }
 }
 
