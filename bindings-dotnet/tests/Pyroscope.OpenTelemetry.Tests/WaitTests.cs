@@ -166,11 +166,7 @@ public sealed class WaitTests
                         Thread.Sleep(1);
                         break;
                     default:
-                        lock (mine)
-                        {
-                            kept = mine;
-                        }
-
+                        TakesLocks(mine);
                         break;
                 }
             }
@@ -390,6 +386,18 @@ public sealed class WaitTests
         of = Math.Sqrt(of) + Math.Sqrt(of + 6);
         of = Math.Sqrt(of) + Math.Sqrt(of + 7);
         return Math.Sqrt(of) + Math.Sqrt(of + 8);
+    }
+
+    // Hot from the start, so that the thread is stopped where the runtime looks whether it is to stop: in the lock.
+    [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
+    private static void TakesLocks(object mine)
+    {
+        for (var time = 0; time < 1_000; time++)
+        {
+            lock (mine)
+            {
+            }
+        }
     }
 
     private static void CollectsOften()
